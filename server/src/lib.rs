@@ -5,6 +5,7 @@ mod aside;
 mod audit_file;
 mod authorities;
 pub mod config;
+mod culprits;
 pub mod drain;
 mod event_streams;
 pub mod grpc;

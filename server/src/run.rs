@@ -30,9 +30,10 @@ use xds_store::{JournalStore, LastGood, Store};
 
 use crate::access::AccessFiles;
 use crate::config::{Config, PeerConfig, TraceConfig};
+use crate::culprits::KeptCulprits;
 use crate::drain;
 use crate::event_streams;
-use crate::grpc::{Boards, Grpc, GrpcConfig, KeptCulprits, ReceiveLimits};
+use crate::grpc::{Boards, Grpc, GrpcConfig, ReceiveLimits};
 use crate::listen::{self, Ends, Port, PortRules, Shares, Tls, TlsFiles, TlsHealth};
 use crate::metrics::{Metrics, PublicationSource, Servers};
 use crate::oracle::Serving;
@@ -61,7 +62,7 @@ pub async fn serve(config: Config) -> anyhow::Result<()> {
     let tls = Encryption::open(&config, access.trail())?;
     let OpenStore { store, presence, feed, upstream, confirmed } = open_store(&config, &listeners).await?;
     let parts = ServerParts::open(&config, store, &tls, &access)?;
-    let followers = Followers::open(&config.data_dir, config.replica_grace);
+    let followers = Followers::open(&config.data_dir, config.replica_grace, Arc::clone(&parts.culprits));
     let peers = parts.peers(&config, presence.clone(), &followers);
     let (shutdown, stop) = watch::channel(false);
     let ports = parts.ports(&config, &tls);
@@ -252,6 +253,7 @@ struct ServerParts {
     board: Arc<StatusBoard>,
     roster: Arc<Roster>,
     loads: Arc<LoadBoard>,
+    culprits: Arc<KeptCulprits>,
     refusals: Arc<Refusals>,
     acks: Arc<Acks>,
     metrics: Arc<Metrics>,
@@ -324,6 +326,7 @@ impl ServerParts {
             board,
             roster,
             loads,
+            culprits: KeptCulprits::open(&config.data_dir),
             refusals,
             acks,
             metrics,
@@ -367,13 +370,11 @@ impl ServerParts {
             load_report_interval: config.routes.reports_loads.then_some(config.loads.interval),
             ..GrpcConfig::default()
         };
-        let culprits = KeptCulprits::open(&config.data_dir);
-        tokio::spawn(Arc::clone(&culprits).keep());
         let boards = Boards {
             publisher: Arc::clone(&self.publisher),
             board: Arc::clone(&self.board),
             loads: Arc::clone(&self.loads),
-            culprits,
+            culprits: Arc::clone(&self.culprits),
             refusals: Arc::clone(&self.refusals),
             trail: Arc::clone(access.trail()),
             traces: self.traces.clone(),
@@ -435,7 +436,10 @@ impl ServerParts {
         presence: Option<Arc<Presence>>,
         followers: &Arc<Followers>,
     ) -> Option<Arc<PeerServers>> {
-        let linking = config.peers.as_ref().map(|peers| Linking { files: peers.files.clone() });
+        let linking = config
+            .peers
+            .as_ref()
+            .map(|peers| Linking { files: peers.files.clone(), culprits: Arc::clone(&self.culprits) });
         if presence.is_none() && linking.is_none() {
             return None;
         }
@@ -475,6 +479,7 @@ impl ServerParts {
         Arc::new(Answers {
             id: config.instance_id.clone(),
             status: self.status(),
+            culprits: Arc::clone(&self.culprits),
             answer: Box::new(move |question| {
                 let state = state.clone();
                 Box::pin(async move { xds_api::answer_peer(&state, question).await })
@@ -601,6 +606,7 @@ impl ServerParts {
         follow(&self.control, config.files.verify);
         tls.follow(self);
         tokio::spawn(Arc::clone(access).follow(self.control.clone()));
+        tokio::spawn(Arc::clone(&self.culprits).keep());
         tokio::spawn(drain::drive(Arc::clone(&self.publisher)));
         tokio::spawn(retire_views(Arc::clone(&self.publisher)));
     }

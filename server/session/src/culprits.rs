@@ -16,8 +16,10 @@ use xds_cache::{Node, Resource, ResourceKey, ResourceType, Version};
 #[derive(Debug, Default)]
 pub struct Culprits {
     state: Mutex<State>,
-    /// How many were ever found; almost always none.
+    /// How many were ever added; almost always none.
     n_found: AtomicU64,
+    /// How many of these the clients of this process found.
+    n_own: AtomicU64,
 }
 
 /// A version of a resource that a client rejected when it was sent nothing else.
@@ -79,10 +81,16 @@ pub(crate) struct KnownCulprits<'a> {
 }
 
 impl Culprits {
-    /// How many were ever found, those included that were [added](Self::add) or forgotten.
+    /// How many were ever added, those included that are forgotten.
     #[must_use]
     pub fn n_found(&self) -> u64 {
         self.n_found.load(Ordering::Relaxed)
+    }
+
+    /// How many of these the clients of this process found.
+    #[must_use]
+    pub fn n_own(&self) -> u64 {
+        self.n_own.load(Ordering::Relaxed)
     }
 
     /// All that are known, the oldest first.
@@ -97,14 +105,22 @@ impl Culprits {
         state.order.iter().filter_map(culprit).collect()
     }
 
-    /// Adds one that a client showed, unless it is known.
+    /// Adds one that a client showed to an earlier process or to another server, unless it is known. Long words are cut.
     pub fn add(&self, culprit: Culprit) {
+        self.insert(culprit);
+    }
+
+    /// Adds one, and tells whether it was not known.
+    fn insert(&self, culprit: Culprit) -> bool {
         let Culprit { program, key, version, words } = culprit;
+        let kept = words.floor_char_boundary(MAX_WORDS);
+        let words =
+            words.get(..kept).filter(|kept| kept.len() < words.len()).map_or(words.clone(), Arc::from);
         let mut state = self.state();
         let content = (key, version);
         let known = state.known.entry(program.clone()).or_default();
         if known.0.contains_key(&content) {
-            return;
+            return false;
         }
         let number = self.n_found.load(Ordering::Relaxed);
         Arc::make_mut(known).0.insert(content.clone(), Found { words, number });
@@ -113,6 +129,7 @@ impl Culprits {
             state.forget_oldest();
         }
         self.n_found.store(number + 1, Ordering::Relaxed);
+        true
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -161,8 +178,9 @@ impl KnownCulprits<'_> {
 
     /// The client has rejected a response that brought nothing but this.
     pub(crate) fn add(&self, key: ResourceKey, version: Version, words: &Arc<str>) {
-        if let Some(program) = program(self.node) {
-            self.all.add(Culprit { program, key, version, words: Arc::clone(words) });
+        let Some(program) = program(self.node) else { return };
+        if self.all.insert(Culprit { program, key, version, words: Arc::clone(words) }) {
+            self.all.n_own.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -213,6 +231,9 @@ fn program(node: &Node) -> Option<Program> {
 
 /// The most resources, and the most searches, that are remembered.
 const MAX_KNOWN: usize = 1000;
+
+/// The most bytes that are remembered of a client's words.
+const MAX_WORDS: usize = 512;
 
 /// The most bytes of the name and version of a program.
 const MAX_PROGRAM_BYTES: usize = 256;

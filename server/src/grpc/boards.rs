@@ -5,7 +5,7 @@ use std::sync::Arc;
 use xds_access::Trail;
 use xds_cache::{LoadBoard, Publisher, Refusals, StatusBoard};
 
-use crate::grpc::KeptCulprits;
+use crate::culprits::KeptCulprits;
 use crate::traces::Traces;
 
 /// The publisher that the services read from, and the boards that they write to.
@@ -18,7 +18,7 @@ pub struct Boards {
     /// Keeps the load that clients report.
     pub loads: Arc<LoadBoard>,
     /// Knows what clients reject.
-    pub culprits: Arc<KeptCulprits>,
+    pub(crate) culprits: Arc<KeptCulprits>,
     /// Counts requests over a limit.
     pub refusals: Arc<Refusals>,
     /// Records the clients that are denied.

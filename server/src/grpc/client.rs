@@ -24,12 +24,12 @@ use xds_cache::{
 use xds_session::{Client, Holding, Limits, Request, Response, SessionError};
 
 use crate::aside::{self, Size};
+use crate::culprits::KeptCulprits;
 use crate::grpc::arrivals::Arrivals;
 use crate::grpc::boards::Boards;
 use crate::grpc::budget::{Budget, Reserved};
 use crate::grpc::config::GrpcConfig;
 use crate::grpc::convert::{RequestError, SentNode};
-use crate::grpc::culprits::KeptCulprits;
 use crate::grpc::gate::{self, Caller, GateRefusal};
 use crate::grpc::identity::{Identities, Identity};
 use crate::grpc::kinds::StreamKind;

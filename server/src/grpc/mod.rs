@@ -18,7 +18,6 @@ mod client;
 mod config;
 mod convert;
 mod csds;
-mod culprits;
 mod currency;
 mod discovery;
 pub mod encode;
@@ -56,7 +55,6 @@ mod wire;
 
 pub use boards::Boards;
 pub use config::{GrpcConfig, MIN_LOAD_REPORT_INTERVAL};
-pub use culprits::KeptCulprits;
 pub use receive::ReceiveLimits;
 pub use serve::ServeError;
 pub use state::Grpc;

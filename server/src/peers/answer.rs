@@ -9,6 +9,7 @@ use xds_control::BoxFuture;
 use xds_control::peers::{Answer, Question, Status};
 
 use super::messages::{self, Body, FromAsker, MAX_MESSAGE_BYTES, STATUS_INTERVAL, ToAsker};
+use crate::culprits::KeptCulprits;
 
 /// What a server says of itself and its clients.
 pub(crate) struct Answers {
@@ -16,6 +17,8 @@ pub(crate) struct Answers {
     pub(crate) id: String,
     /// How it is now.
     pub(crate) status: Box<dyn Fn() -> Status + Send + Sync>,
+    /// What its clients reject.
+    pub(crate) culprits: Arc<KeptCulprits>,
     /// Answers a question.
     pub(crate) answer: Box<dyn Fn(Question) -> BoxFuture<'static, Result<Answer, String>> + Send + Sync>,
 }
@@ -29,6 +32,7 @@ pub(super) async fn answer_all(
 ) {
     let mut asked = JoinSet::new();
     let mut ticks = tokio::time::interval(STATUS_INTERVAL);
+    let mut told = None;
     loop {
         tokio::select! {
             question = questions.message() => {
@@ -48,7 +52,8 @@ pub(super) async fn answer_all(
             Some(_) = asked.join_next() => {}
             _ = ticks.tick() => {
                 let status = Some(messages::Status::from((answers.status)()));
-                if sender.send(ToAsker { status, ..ToAsker::default() }).await.is_err() {
+                let culprits = answers.culprits.news(&mut told);
+                if sender.send(ToAsker { status, culprits, ..ToAsker::default() }).await.is_err() {
                     return;
                 }
             }

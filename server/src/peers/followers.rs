@@ -18,6 +18,7 @@ use xds_store::Revision;
 
 use super::ask::{Asked, Asker, MAX_WAITING, State, ask_all, status_in};
 use super::messages::{FromAsker, Hello, STATUS_INTERVAL, ToAsker, time_of};
+use crate::culprits::KeptCulprits;
 
 /// The servers that follow this one.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Followers {
     /// How long the clients of one that vanished count.
     grace: Duration,
     known: Mutex<BTreeMap<String, Follower>>,
+    /// What clients reject, theirs too.
+    culprits: Arc<KeptCulprits>,
 }
 
 #[derive(Debug)]
@@ -56,7 +59,7 @@ pub(super) struct Attached {
 
 impl Followers {
     /// Those that are known in `dir`. They have been away since now.
-    pub(crate) fn open(dir: &Path, grace: Duration) -> Arc<Self> {
+    pub(crate) fn open(dir: &Path, grace: Duration, culprits: Arc<KeptCulprits>) -> Arc<Self> {
         let path = dir.join("followers.json");
         let saved: Vec<Saved> = match std::fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).unwrap_or_else(|error| {
@@ -75,7 +78,7 @@ impl Followers {
             (saved.id.clone(), Follower { saved, questions: None, state, gone: Instant::now() })
         };
         let known = Mutex::new(saved.into_iter().map(away).collect());
-        Arc::new(Self { path, grace, known })
+        Arc::new(Self { path, grace, known, culprits })
     }
 
     /// All of them, as other servers are shown.
@@ -160,6 +163,7 @@ impl Followers {
     }
 
     fn hear(&self, id: &str, message: &ToAsker) {
+        self.culprits.learn(&message.culprits);
         let mut known = self.known();
         if message.leaves {
             known.remove(id);
@@ -195,7 +199,7 @@ impl Attached {
         let asking = ask_all(incoming, &mut self.questions, sender, |message| followers.hear(&id, message));
         let why = tokio::select! {
             why = asking => why,
-            () = tell_news(sender, head) => "it takes no more news".to_owned(),
+            () = tell_news(sender, head, &followers.culprits) => "it takes no more news".to_owned(),
         };
         let mut known = followers.known();
         if let Some(follower) = known.get_mut(&id) {
@@ -213,12 +217,25 @@ impl Drop for Attached {
     }
 }
 
-/// Says which revision is the newest, at each new one and now and then.
-async fn tell_news(sender: &mpsc::Sender<FromAsker>, mut head: watch::Receiver<Revision>) {
+/// Says which revision is the newest, at each new one and now and then, and what clients reject.
+async fn tell_news(
+    sender: &mpsc::Sender<FromAsker>,
+    mut head: watch::Receiver<Revision>,
+    culprits: &KeptCulprits,
+) {
     let mut ticks = interval(STATUS_INTERVAL);
+    let mut told = None;
     loop {
         let revision = head.borrow_and_update().0;
-        if sender.send(FromAsker { head: Some(revision), ..FromAsker::default() }).await.is_err() {
+        if sender
+            .send(FromAsker {
+                head: Some(revision),
+                culprits: culprits.news(&mut told),
+                ..FromAsker::default()
+            })
+            .await
+            .is_err()
+        {
             return;
         }
         tokio::select! {

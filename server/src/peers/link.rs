@@ -15,8 +15,9 @@ use tonic_prost::ProstCodec;
 use tracing::{info, warn};
 use xds_control::chain;
 
+use super::Linking;
 use super::ask::{Asked, Asker, MAX_UNSENT, MAX_WAITING, State, ask_all, status_in};
-use super::connect::{FIRST_PAUSE, LAST_PAUSE, PATIENCE, PeerFiles, connect};
+use super::connect::{FIRST_PAUSE, LAST_PAUSE, PATIENCE, connect};
 use super::messages::{FromAsker, Hello, LINK, MAX_MESSAGE_BYTES, ToAsker};
 
 /// Who asks whom.
@@ -40,13 +41,13 @@ pub(super) struct Link {
 
 impl Link {
     /// Begins to connect, and does so again whenever the link breaks.
-    pub(super) fn new(ends: Ends, files: Option<PeerFiles>) -> Self {
+    pub(super) fn new(ends: Ends, linking: Linking) -> Self {
         let why = "it was not reached yet".to_owned();
         let (sender, state) = watch::channel(State::Down { since: SystemTime::now(), why });
         let (questions, receiver) = mpsc::channel(MAX_WAITING);
         let address = ends.address.clone();
         let mut task = JoinSet::new();
-        task.spawn(keep(Line { ends, files, state: sender }, receiver));
+        task.spawn(keep(Line { ends, linking, state: sender }, receiver));
         Self { address, state, questions, _task: task }
     }
 
@@ -63,7 +64,7 @@ impl Link {
 /// One end of a link.
 struct Line {
     ends: Ends,
-    files: Option<PeerFiles>,
+    linking: Linking,
     state: watch::Sender<State>,
 }
 
@@ -110,6 +111,7 @@ impl Line {
     }
 
     fn hear(&self, message: &ToAsker) {
+        self.linking.culprits.learn(&message.culprits);
         let Some(status) = status_in(message) else { return };
         let before = self.state.send_replace(State::Up(status));
         if matches!(before, State::Down { .. }) {
@@ -124,7 +126,7 @@ impl Line {
         outgoing: mpsc::Receiver<FromAsker>,
     ) -> Result<Streaming<ToAsker>, String> {
         let Ends { own, other, address } = &self.ends;
-        let channel = connect(address, self.files.as_ref()).await?;
+        let channel = connect(address, self.linking.files.as_ref()).await?;
         let hello = Hello { from: own.clone(), to: other.clone(), ..Hello::default() };
         let first = FromAsker { hello: Some(hello), ..FromAsker::default() };
         sender.try_send(first).map_err(|error| error.to_string())?;
@@ -149,12 +151,12 @@ pub(super) struct Links(HashMap<String, Arc<Link>>);
 
 impl Links {
     /// Links with exactly these servers. A link with the same address stays.
-    pub(super) fn set(&mut self, wanted: Vec<Ends>, files: Option<&PeerFiles>) {
+    pub(super) fn set(&mut self, wanted: Vec<Ends>, linking: &Linking) {
         let mut links = HashMap::new();
         for ends in wanted {
             let known = self.0.remove(&ends.other).filter(|link| link.address == ends.address);
             let id = ends.other.clone();
-            links.insert(id, known.unwrap_or_else(|| Arc::new(Link::new(ends, files.cloned()))));
+            links.insert(id, known.unwrap_or_else(|| Arc::new(Link::new(ends, linking.clone()))));
         }
         self.0 = links;
     }

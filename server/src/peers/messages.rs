@@ -17,6 +17,9 @@ pub(super) struct FromAsker {
     /// The head of the history, for a server that follows.
     #[prost(uint64, optional, tag = "3")]
     pub(super) head: Option<u64>,
+    /// The [news](crate::culprits::KeptCulprits::news) of what clients reject, for a server that follows; empty if there are none.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub(super) culprits: Bytes,
 }
 
 /// What the server that answers sends: first who it is, then how it is, and answers.
@@ -31,6 +34,9 @@ pub(super) struct ToAsker {
     /// True for a server that ends, and so has no clients any more.
     #[prost(bool, tag = "4")]
     pub(super) leaves: bool,
+    /// The [news](crate::culprits::KeptCulprits::news) of what clients reject; empty if there are none.
+    #[prost(bytes = "bytes", tag = "5")]
+    pub(super) culprits: Bytes,
 }
 
 /// Who speaks, and to whom.

@@ -23,6 +23,8 @@ use xds_control::BoxFuture;
 use xds_control::peers::{Answer, ForgetError, Peers, Question, Reached, Replica, Status};
 use xds_replica::{Company, Member, Members, Presence, Seat};
 
+use crate::culprits::KeptCulprits;
+
 pub(crate) use answer::Answers;
 use ask::State;
 pub use connect::PeerFiles;
@@ -52,6 +54,8 @@ pub(crate) struct PeerServers {
 pub(crate) struct Linking {
     /// The proof of who they are; `None` for plaintext.
     pub(crate) files: Option<PeerFiles>,
+    /// Learns what their clients reject.
+    pub(crate) culprits: Arc<KeptCulprits>,
 }
 
 impl PeerServers {
@@ -95,7 +99,7 @@ impl PeerServers {
             let address = seat.member.peer.clone()?;
             Some(Ends { own: self.own.clone(), other: id.clone(), address })
         });
-        self.links().set(wanted.collect(), linking.files.as_ref());
+        self.links().set(wanted.collect(), linking);
     }
 
     fn replica(&self, id: &str, seat: &Seat) -> Replica {

@@ -48,6 +48,7 @@ fn serve_at(listener: TcpListener, id: &str, is_silent: &Arc<AtomicBool>) -> Run
     let answers = Arc::new(Answers {
         id: id.to_owned(),
         status: Box::new(|| Status { revision: 7, streams: 3, fingerprint: None }),
+        culprits: Arc::default(),
         answer: Box::new(move |question| {
             let is_silent = is_silent.load(Ordering::SeqCst);
             Box::pin(async move {
@@ -63,7 +64,7 @@ fn serve_at(listener: TcpListener, id: &str, is_silent: &Arc<AtomicBool>) -> Run
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = JournalStore::open(dir.path(), xds_store::Options::default()).unwrap();
     let feed = Arc::new(Feed::of_journal(dir.path(), Arc::new(store)).unwrap());
-    let followers = Followers::open(dir.path(), Duration::ZERO);
+    let followers = Followers::open(dir.path(), Duration::ZERO, Arc::default());
     let serves = PeerPort { answers, feed, followers };
     let serving = serve(listener, Arc::clone(&port), serves, std::future::pending());
     task.spawn(async move {
@@ -97,7 +98,8 @@ async fn a_server_is_asked_as_long_as_it_is_there_and_is_who_it_should_be() {
     let running = serve_at(listener, "b", &is_silent);
     let ends =
         |other: &str| Ends { own: "a".to_owned(), other: other.to_owned(), address: address.to_string() };
-    let link = Link::new(ends("b"), None);
+    let linking = Linking { files: None, culprits: Arc::default() };
+    let link = Link::new(ends("b"), linking.clone());
     becomes(&link, "up", is_up).await;
     assert!(
         matches!(link.state(), State::Up(status) if status == Status { revision: 7, streams: 3, fingerprint: None })
@@ -120,7 +122,7 @@ async fn a_server_is_asked_as_long_as_it_is_there_and_is_who_it_should_be() {
         futures_util::future::join_all(asked).await.into_iter().filter(|is_right| *is_right).count();
     assert!(n_right >= 64, "{n_right} of 100: those that found no place were told so");
 
-    let other = Link::new(ends("c"), None);
+    let other = Link::new(ends("c"), linking);
     becomes(&other, "told that it is another server", |state| is_down(state, "this is the server \"b\""))
         .await;
     let refused = other.asker().ask(&QUESTION, patience).await;
@@ -150,7 +152,7 @@ async fn a_server_is_asked_as_long_as_it_is_there_and_is_who_it_should_be() {
 async fn a_follower_has_one_place_which_is_kept_until_it_is_forgotten() {
     let dir = tempfile::tempdir().unwrap();
     let grace = Duration::from_secs(60);
-    let followers = Followers::open(dir.path(), grace);
+    let followers = Followers::open(dir.path(), grace, Arc::default());
     let hello =
         |id: &str| Hello { from: id.to_owned(), release: "1.2".to_owned(), since: 7, ..Hello::default() };
     assert!(followers.attach(&hello("")).is_err());
@@ -175,7 +177,7 @@ async fn a_follower_has_one_place_which_is_kept_until_it_is_forgotten() {
     // It counts for a while after it has gone, also for a server that starts again.
     drop(edge);
     for n in 0..2 {
-        let again = (n == 1).then(|| Followers::open(dir.path(), grace));
+        let again = (n == 1).then(|| Followers::open(dir.path(), grace, Arc::default()));
         let followers = again.as_ref().unwrap_or(&followers);
         let is_over = |followers: &Followers| match followers.replicas().remove(0).reached {
             Reached::Gone { is_over, .. } => is_over,
@@ -187,5 +189,5 @@ async fn a_follower_has_one_place_which_is_kept_until_it_is_forgotten() {
         assert!(followers.attach(&hello("edge")).is_ok(), "it may come back");
     }
     assert_eq!(followers.forget("edge"), Some(Ok(())));
-    assert_eq!(shown(&Followers::open(dir.path(), grace)), []);
+    assert_eq!(shown(&Followers::open(dir.path(), grace, Arc::default())), []);
 }

@@ -128,6 +128,7 @@ impl Upstream {
         let (heard, mut last) = watch::channel(Instant::now());
         let hear = |message: &FromAsker| {
             heard.send_replace(Instant::now());
+            follower.answers.culprits.learn(&message.culprits);
             // Servers with one store may tell of a revision at different times.
             if message.head.is_some_and(|head| self.told.fetch_max(head, Ordering::Relaxed) < head) {
                 self.news.notify_one();

@@ -516,6 +516,55 @@ async fn an_envoy_goes_to_another_server_in_the_middle_of_a_change_and_no_reques
     Ok(())
 }
 
+/// An Envoy acknowledges an extension that it refused when it comes again, also from another server.
+#[tokio::test]
+async fn what_an_envoy_refused_is_known_where_it_goes() -> Result<()> {
+    let Some(mut world) = World::start_linked().await? else { return Ok(()) };
+    let addresses: Vec<_> = world.servers.iter().map(|server| server.xds().to_string()).collect();
+    let extension = |script: &str| {
+        let lua = json!({"@type": LUA, "default_source_code": {"inline_string": script}});
+        json!({"@type": EXTENSION, "name": "script", "typed_config": lua})
+    };
+    let mut listener = config::listener("edge", 0, "web");
+    let filters = &mut listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"];
+    let source = json!({"ads": {}, "resource_api_version": "V3"});
+    let discovered =
+        json!({"name": "script", "config_discovery": {"config_source": source, "type_urls": [LUA]}});
+    filters.as_array_mut().context("filters")?.insert(0, discovered);
+    let put = async |script: &str| {
+        let routes = config::route_config("web", &[("/", config::to("c"))]);
+        let all = resources(&[listener.clone(), routes, config::cluster("c"), extension(script)]);
+        world.servers[0].put("/v1/groups/default/resources", &all).await
+    };
+    put("function envoy_on_response(h) end").await?;
+    let bootstrap = ["bootstrap", "envoy", "--node-id", "edge-1", "--xds-address", &addresses.join(",")];
+    let envoy = Envoy::start(&cli(&bootstrap).await?).await?;
+    envoy.wait_listener("edge").await?;
+    let replica = |node: &Value| node["streams"][0]["replica"].as_str().unwrap_or_default().to_owned();
+    put("function x(").await?;
+    let is_rejected = |node: &Value| {
+        let of_type = &node["types"][EXTENSION];
+        of_type["status"] == "ERROR" && of_type["rejected"][0]["name"] == "script"
+    };
+    let first = replica(&world.servers[0].wait_json("/v1/nodes/edge-1", is_rejected).await?);
+    let mut at = None;
+    for (n, server) in world.servers.iter().enumerate() {
+        let file = server.data_dir().join("culprits.json");
+        wait_for("the news", PATIENCE, async || {
+            ensure!(fs::read_to_string(&file)?.contains("\"script\""), "it is not there");
+            Ok(())
+        })
+        .await?;
+        at = at.or((own_id(server).await? == first).then_some(n));
+    }
+    world.servers.remove(at.context("the server of the Envoy")?).kill().await?;
+    let is_elsewhere = |node: &Value| is_rejected(node) && replica(node) != first;
+    let node = world.servers[0].wait_json("/v1/nodes/edge-1", is_elsewhere).await?;
+    let words = node["types"][EXTENSION]["rejected"][0]["message"].as_str().unwrap_or_default();
+    ensure!(words.contains("said before this connection"), "{node:#}");
+    Ok(())
+}
+
 /// gRPC clients find all servers under one name. Each server is killed in the middle of a change that takes the present cluster away.
 #[tokio::test]
 async fn grpc_clients_go_to_another_server_of_the_name_and_no_call_fails() -> Result<()> {
@@ -760,6 +809,10 @@ spec:
 ";
 
 const ROUTES: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+
+const EXTENSION: &str = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig";
+
+const LUA: &str = "type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua";
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 

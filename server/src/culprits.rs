@@ -1,11 +1,12 @@
-//! The file of what clients are known to reject.
+//! What clients are known to reject: kept in a file, and told to other servers.
 //!
-//! A server that starts anew knows it from there: an Envoy acknowledges a secret or an extension that it has rejected when that comes again,
-//! so nobody can learn it twice.
+//! An Envoy acknowledges a secret or an extension that it has rejected when that comes again, so a server that starts anew, or that the Envoy
+//! goes to, cannot learn of that from the Envoy.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tracing::warn;
@@ -14,7 +15,7 @@ use xds_session::{Culprit, Culprits};
 
 /// What the clients of a server found of rejected resources.
 #[derive(Debug, Default)]
-pub struct KeptCulprits {
+pub(crate) struct KeptCulprits {
     all: Arc<Culprits>,
     /// Its file; `None` if it is only kept in memory.
     path: Option<PathBuf>,
@@ -64,8 +65,7 @@ impl Saved {
 
 impl KeptCulprits {
     /// Those in the file in `dir`.
-    #[must_use]
-    pub fn open(dir: &Path) -> Arc<Self> {
+    pub(crate) fn open(dir: &Path) -> Arc<Self> {
         let path = dir.join("culprits.json");
         let saved: Vec<Saved> = match std::fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).unwrap_or_else(|error| {
@@ -85,13 +85,40 @@ impl KeptCulprits {
     }
 
     /// What clients share.
-    pub(super) fn shared(&self) -> &Arc<Culprits> {
+    pub(crate) fn shared(&self) -> &Arc<Culprits> {
         &self.all
     }
 
     /// Clients may have found something.
-    pub(super) fn note(&self) {
+    pub(crate) fn note(&self) {
         self.found.notify_one();
+    }
+
+    /// What another server is told: all that is known, if clients of this one have found more than it was `told` last; otherwise nothing.
+    pub(crate) fn news(&self, told: &mut Option<u64>) -> Bytes {
+        let n_own = self.all.n_own();
+        if told.replace(n_own) == Some(n_own) || self.all.n_found() == 0 {
+            return Bytes::new();
+        }
+        serde_json::to_vec(&self.saved()).unwrap_or_default().into()
+    }
+
+    /// Learns the news of another server.
+    pub(crate) fn learn(&self, news: &[u8]) {
+        if news.is_empty() {
+            return;
+        }
+        match serde_json::from_slice::<Vec<Saved>>(news) {
+            Ok(all) => all.into_iter().filter_map(Saved::culprit).for_each(|culprit| self.all.add(culprit)),
+            Err(error) => {
+                warn!(%error, "what clients of another server reject cannot be read, as between different releases")
+            }
+        }
+        self.note();
+    }
+
+    fn saved(&self) -> Vec<Saved> {
+        self.all.all().into_iter().map(Saved::from).collect()
     }
 
     /// Writes the file whenever something was found, for as long as the process runs.
@@ -112,8 +139,7 @@ impl KeptCulprits {
 
     fn save(&self) {
         let Some(path) = &self.path else { return };
-        let all: Vec<Saved> = self.all.all().into_iter().map(Saved::from).collect();
-        if let Err(error) = xds_replica::replace_file(path, &all) {
+        if let Err(error) = xds_replica::replace_file(path, &self.saved()) {
             warn!(path = %path.display(), %error, "which resources clients reject cannot be kept");
         }
     }
@@ -138,6 +164,14 @@ mod tests {
         all.iter().cloned().for_each(|culprit| kept.shared().add(culprit));
         kept.save();
         assert_eq!(KeptCulprits::open(dir.path()).shared().all(), all);
+
+        let other = KeptCulprits::default();
+        let mut told = None;
+        other.learn(&kept.news(&mut told));
+        assert_eq!(other.shared().all(), all);
+        assert_eq!(kept.news(&mut told), "", "nobody found more");
+        other.learn(b"[{");
+
         std::fs::write(dir.path().join("culprits.json"), "[{").unwrap();
         assert_eq!(KeptCulprits::open(dir.path()).shared().all(), []);
     }
