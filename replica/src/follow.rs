@@ -71,8 +71,7 @@ pub(crate) async fn follow(shared: Arc<Shared>) {
         }
         let mut tail = shared.tail.lock().await;
         let caught_up = shared.catch_up(&mut tail).await;
-        shared.tell(&mut tail, &caught_up);
-        shared.say_end(&mut tail).await;
+        shared.tell(&mut tail, &caught_up).await;
     }
 }
 
@@ -113,8 +112,8 @@ impl Shared {
         Err(Trouble::Moved)
     }
 
-    /// Keeps what catching up came to, and tells the news.
-    pub(crate) fn tell(&self, tail: &mut Tail, caught_up: &Result<(), Trouble>) {
+    /// Keeps what catching up came to, and tells the news, to the remote too: whoever starts a moment later must not found another store.
+    pub(crate) async fn tell(&self, tail: &mut Tail, caught_up: &Result<(), Trouble>) {
         tail.divergence = match caught_up {
             Err(Trouble::Diverged(divergence)) => Some(divergence.clone()),
             Ok(()) => None,
@@ -149,6 +148,7 @@ impl Shared {
             }
             is_news
         });
+        self.say_end(tail).await;
     }
 
     /// Says in the remote where the history of this server ends, as long as the remote has another one or none: whoever decides that the

@@ -287,7 +287,7 @@ impl Shared {
         let (deadline, mut waits_for) = (Instant::now() + patience, None);
         loop {
             let caught_up = self.catch_up(&mut tail).await;
-            self.tell(&mut tail, &caught_up);
+            self.tell(&mut tail, &caught_up).await;
             match caught_up {
                 Ok(()) => return Ok(()),
                 Err(Trouble::Remote(error)) if tail.position.is_none() => match error {
@@ -322,7 +322,7 @@ impl Shared {
         let mut tail = self.tail.lock().await;
         if tail.sealer.is_none() {
             let caught_up = self.catch_up(&mut tail).await;
-            self.tell(&mut tail, &caught_up);
+            self.tell(&mut tail, &caught_up).await;
             caught_up.map_err(Trouble::into_failure)?;
         }
         if let Some(divergence) = &tail.divergence {
@@ -346,7 +346,7 @@ impl Shared {
             Err(AppendError::Moved) => {
                 self.ask_for_a_turn(&mut tail, &meta).await;
                 let caught_up = self.catch_up(&mut tail).await;
-                self.tell(&mut tail, &caught_up);
+                self.tell(&mut tail, &caught_up).await;
                 caught_up.map_err(Trouble::into_failure)?;
                 return Err(CommitError::Conflict { head: self.mirror.head() });
             }
@@ -551,7 +551,7 @@ impl Store for Replica {
             self.shared.mirror.probe().await?;
             let mut tail = self.shared.tail.lock().await;
             let caught_up = self.shared.catch_up(&mut tail).await;
-            self.shared.tell(&mut tail, &caught_up);
+            self.shared.tell(&mut tail, &caught_up).await;
             caught_up.map_err(Trouble::into_failure)
         })
     }

@@ -183,6 +183,21 @@ async fn nobody_founds_a_store_where_servers_have_lost_theirs() {
     eventually("no mark", || shelf.keys("end/").is_empty()).await;
 }
 
+/// Otherwise a server that starts before the next poll founds another store.
+#[tokio::test]
+async fn whoever_is_the_first_to_find_another_history_says_so_at_once() {
+    let shelf = Arc::<Shelf>::default();
+    let dir = tempfile::tempdir().unwrap();
+    let member = Some(("one".to_owned(), Member::default()));
+    let never = std::time::Duration::from_secs(3600);
+    let one = open(dir.path(), &Link::new(&shelf, 1), Options { member, poll: never, ..quick() }).await;
+    write(&one, 0..5).await;
+    shelf.set(BTreeMap::new());
+    let refused = set(&one, "a", "5").await.unwrap_err();
+    assert!(refused.to_string().contains("history"), "{refused}");
+    assert_eq!(shelf.keys("end/"), ["end/one"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_is_restored_and_adopted_no_revision_goes_back_and_all_agree() {
     let n_histories = std::env::var("XDS_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
