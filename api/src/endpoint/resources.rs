@@ -113,18 +113,25 @@ pub(crate) async fn put(
     body: Body,
 ) -> Result<Answer, ApiError> {
     let (group, key) = (group_name(&name)?, resource_key(&slug, &resource)?);
-    let mut body = read_tree(&state, &asked.headers, body, MAX_RESOURCES_BYTES).await?;
+    let body = read_tree(&state, &asked.headers, body, MAX_RESOURCES_BYTES).await?;
+    let codec = state.codec.clone();
+    let resource = aside(move || read_resource(&codec, body, &key)).await??;
+    write::run(&state, &asked, params, Write::PutResource { group, resource: Arc::new(resource) }).await
+}
+
+/// The resource that a body is, which has to be the one of the path.
+fn read_resource(codec: &Codec, mut body: Tree, key: &ResourceKey) -> Result<Resource, ApiError> {
     if body.root().entry("resource").is_none() {
         // The type is in the path.
         add_first(&mut body, "@type", key.resource_type.type_url());
     }
     let (resource, _) =
-        state.codec.resource_from_tree(&body).map_err(|found| ApiError::Invalid(faults(&found, "")))?;
-    if *resource.key() != key {
+        codec.resource_from_tree(&body).map_err(|found| ApiError::Invalid(faults(&found, "")))?;
+    if resource.key() != key {
         let detail = format!("the body is {}, the path {key}", resource.key());
         return Err(ApiError::Invalid(vec![Fault::at_tree(body.root(), "", detail)]));
     }
-    write::run(&state, &asked, params, Write::PutResource { group, resource: Arc::new(resource) }).await
+    Ok(resource)
 }
 
 pub(crate) async fn delete(
