@@ -19,11 +19,13 @@ enum Kind {
     Routes,
     /// The endpoints of the cluster.
     Endpoints,
+    /// The cluster of the routes, which are within the listener.
+    Cluster,
     /// The first member of an aggregate cluster. The second one is there.
     Member,
 }
 
-const ALL: [Kind; 4] = [Kind::Listener, Kind::Routes, Kind::Endpoints, Kind::Member];
+const ALL: [Kind; 5] = [Kind::Listener, Kind::Routes, Kind::Endpoints, Kind::Cluster, Kind::Member];
 
 /// A target of which something may be missing.
 struct Target {
@@ -47,6 +49,16 @@ impl Target {
             Kind::Listener => (vec![routes, cluster, endpoints], vec![listener]),
             Kind::Routes => (vec![listener, cluster, endpoints], vec![routes]),
             Kind::Endpoints => (vec![listener, routes, cluster], vec![endpoints]),
+            Kind::Cluster => {
+                let mut listener = listener;
+                let manager = &mut listener["api_listener"]["api_listener"];
+                manager.as_object_mut().and_then(|manager| manager.remove("rds"));
+                manager["route_config"] = routes;
+                if let Some(routes) = manager["route_config"].as_object_mut() {
+                    routes.remove("@type");
+                }
+                (vec![listener], vec![cluster, endpoints])
+            }
             Kind::Member => {
                 let [first, second] = ["first", "second"].map(|member| format!("{name}-{member}"));
                 let members = json!({"@type": AGGREGATE, "clusters": [first, second]});
@@ -65,7 +77,7 @@ impl Target {
     fn without(&self) -> Option<&'static str> {
         match self.kind {
             Kind::Member => Some("other"),
-            Kind::Listener | Kind::Routes | Kind::Endpoints => None,
+            Kind::Listener | Kind::Routes | Kind::Endpoints | Kind::Cluster => None,
         }
     }
 }
