@@ -15,10 +15,19 @@ use tonic_prost::ProstCodec;
 use tracing::{info, warn};
 use xds_control::chain;
 
-use super::Linking;
 use super::ask::{Asked, Asker, MAX_UNSENT, MAX_WAITING, State, ask_all, status_in};
-use super::connect::{FIRST_PAUSE, LAST_PAUSE, PATIENCE, connect};
+use super::connect::{FIRST_PAUSE, LAST_PAUSE, PATIENCE, PeerFiles, connect};
 use super::messages::{FromAsker, Hello, LINK, MAX_MESSAGE_BYTES, ToAsker};
+use crate::culprits::KeptCulprits;
+
+/// How servers ask each other.
+#[derive(Clone, Debug)]
+pub(crate) struct Linking {
+    /// The proof of who they are; `None` for plaintext.
+    pub(crate) files: Option<PeerFiles>,
+    /// Learns what their clients reject.
+    pub(crate) culprits: Arc<KeptCulprits>,
+}
 
 /// Who asks whom.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,12 +23,11 @@ use xds_control::BoxFuture;
 use xds_control::peers::{Answer, ForgetError, Peers, Question, Reached, Replica, Status};
 use xds_replica::{Company, Member, Members, Presence, Seat};
 
-use crate::culprits::KeptCulprits;
-
 pub(crate) use answer::Answers;
 use ask::State;
 pub use connect::PeerFiles;
 pub(crate) use followers::Followers;
+pub(crate) use link::Linking;
 use link::{Ends, Link, Links};
 use messages::time_of;
 pub(crate) use serve::{PeerPort, serve};
@@ -47,15 +46,6 @@ pub(crate) struct PeerServers {
     grace: Duration,
     links: Mutex<Links>,
     began: SystemTime,
-}
-
-/// How servers ask each other.
-#[derive(Clone, Debug)]
-pub(crate) struct Linking {
-    /// The proof of who they are; `None` for plaintext.
-    pub(crate) files: Option<PeerFiles>,
-    /// Learns what their clients reject.
-    pub(crate) culprits: Arc<KeptCulprits>,
 }
 
 impl PeerServers {
