@@ -13,7 +13,6 @@ use crate::diagnostic::{echo, echo_name};
 use crate::finding::{Finding, Findings};
 use crate::message::{Message, child, entries, enum_number, messages, number, text, texts};
 use crate::path::Path;
-use crate::re2;
 
 /// Checks one message of a resource. The caller visits all messages.
 pub(crate) fn check(message: &Message, path: &Path<'_>, findings: &mut Findings) {
@@ -314,8 +313,8 @@ fn own_metadata(metadata: &Message, path: &Path<'_>, findings: &mut Findings) {
 /// Checks a regular expression. Envoy and gRPC read it with RE2; one that only some of them take is left to the profiles.
 fn regex(message: &Message, path: &Path<'_>, findings: &mut Findings) {
     let Some(pattern) = text(message, "regex") else { return };
-    if let Err(error) = re2::check(&pattern, re2::Encoding::Utf8)
-        && re2::check(&pattern, re2::Encoding::Latin1).is_err()
+    if let Err(error) = xds_re2::check(&pattern, xds_re2::Encoding::Utf8)
+        && xds_re2::check(&pattern, xds_re2::Encoding::Latin1).is_err()
     {
         let text = format!("clients refuse the regular expression {}: {error}", echo(&pattern));
         findings.push(Finding::error("bad-regex", &path.field("regex"), text));

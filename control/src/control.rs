@@ -38,7 +38,7 @@ use crate::transition::{Done, Note, Outcome, ProblemSubject, Transition};
 use crate::wave::report::{self, report, reports};
 use crate::wave::{diagnostics, step};
 use crate::whole_state::{self, WholeState};
-use crate::{dry_run, history, others, rules, secrets};
+use crate::{documents, dry_run, history, others, rules, secrets};
 
 /// Changes the served configuration. Cheap to clone; all clones share one state.
 #[derive(Clone)]
@@ -541,9 +541,8 @@ impl Control {
         let broken = accepted.broken_files().filter(|_| accepted.is_loaded).map(|files| {
             (BROKEN_FILES, format!("there are errors in {files}; last good contents are served"))
         });
-        // Faults of the program itself are in no file.
-        let is_ours = |doubt: &&Diagnostic| doubt.code == "generated-resource" && doubt.place.file.is_empty();
-        let generated = accepted.documents.translated.translation.diagnostics.iter().filter(is_ours);
+        let doubts = accepted.documents.translated.translation.diagnostics.iter();
+        let generated = doubts.filter(|doubt| documents::is_own_fault(doubt));
         let generated = generated.map(|doubt| (ProblemSubject::Translation.as_str(), doubt.to_string()));
         let wave = accepted.wave.as_ref().and_then(|wave| wave.problem());
         let unconfirmed = accepted.unconfirmed.as_ref().filter(|_| accepted.is_loaded).map(|unconfirmed| {

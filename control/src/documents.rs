@@ -412,6 +412,11 @@ pub(crate) fn doubts_of_write(before: &Translated, after: &Translated) -> Vec<Di
     after.translation.diagnostics.iter().filter(is_news).take(MAX_DOUBTS).cloned().collect()
 }
 
+/// Returns `true` for a fault of this program: it cannot generate a resource from documents that it has taken.
+pub(crate) fn is_own_fault(doubt: &Diagnostic) -> bool {
+    doubt.code == "generated-resource" && doubt.place.file.is_empty()
+}
+
 /// The identity of a warning. The line does not count, because every edit above moves it.
 fn identity(doubt: &Diagnostic) -> (&str, &str, &str, &str) {
     (&doubt.place.file, doubt.code, &doubt.path, &doubt.message)

@@ -6,7 +6,7 @@ use crate::accepted::Accepted;
 use crate::env::{At, Env};
 use crate::load::{self, Load};
 use crate::model::wave::WaveVerb;
-use crate::model::{StepKind, TraceParent, Write, WriteError, WriteOptions};
+use crate::model::{TraceParent, Write, WriteError, WriteOptions};
 use crate::transition::{Outcome, Transition};
 use crate::wave::step;
 use crate::{others, verify, write};
@@ -42,9 +42,7 @@ impl Cause {
     pub(crate) fn is_judged(&self) -> bool {
         match self {
             Self::Files(_) => true,
-            Self::Write(write, _) => {
-                !matches!(**write, Write::EndOverrides | Write::StepRollouts { kind: StepKind::Back, .. })
-            }
+            Self::Write(write, _) => !write.takes_back(),
             Self::Unrecorded
             | Self::Wave
             | Self::TakeOver

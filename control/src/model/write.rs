@@ -147,6 +147,11 @@ pub enum StepKind {
 }
 
 impl Write {
+    /// Returns `true` for what takes a change back: nothing may be in its way.
+    pub(crate) const fn takes_back(&self) -> bool {
+        matches!(self, Self::EndOverrides | Self::StepRollouts { kind: StepKind::Back, .. })
+    }
+
     /// How many bytes the resources and documents have that it brings.
     pub(crate) fn n_bytes(&self) -> usize {
         match self {

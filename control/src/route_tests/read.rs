@@ -374,7 +374,7 @@ fn text_is(fields: &mut Fields, at: &Part<'_>, words: &[&str]) -> Option<TextIs>
         "suffix" => TextIs::Suffix(text),
         "contains" => TextIs::Contains(text),
         _ => {
-            if let Err(error) = xds_codec::check_regex(&text) {
+            if let Err(error) = xds_re2::check_regex(&text) {
                 fields.fault("invalid-value", &at, error);
                 return None;
             }

@@ -253,7 +253,7 @@ fn string_match(fields: &mut Fields, at: &Part<'_>) -> Option<HeaderIs> {
 fn regex(fields: &mut Fields, at: &Part<'_>) -> Option<String> {
     check(fields, at, &["regex", "google_re2"]);
     let text = needed(fields, at, "regex", 1)?;
-    if let Err(error) = xds_codec::check_regex(&text) {
+    if let Err(error) = xds_re2::check_regex(&text) {
         fields.fault("invalid-value", at, error);
         return None;
     }

@@ -175,10 +175,15 @@ fn header_name(at: &At<'_>, faults: &mut Faults) -> Option<String> {
 
 fn expression(at: &At<'_>, faults: &mut Faults) -> Option<String> {
     let text = at.text(MAX_REGEX_BYTES, faults)?;
-    if let Err(error) = regex::Regex::new(text) {
-        let reason = error.to_string();
-        let reason = reason.lines().last().unwrap_or_default().trim().to_owned();
-        faults.add(&at.pointer, format!("not a regular expression: {reason}"));
+    if let Err(reason) = xds_re2::check_shared_regex(text) {
+        faults.add(&at.pointer, format!("not a regular expression that all clients take: {reason}"));
+        return None;
+    }
+    if let Some(n) = xds_re2::exhausts_js(text) {
+        let wrong = format!(
+            "an expression with about {n} instructions, which ends processes of gRPC (js); shorten its repetitions"
+        );
+        faults.add(&at.pointer, wrong);
         return None;
     }
     Some(text.to_owned())

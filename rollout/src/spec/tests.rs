@@ -108,6 +108,16 @@ fn what_is_wrong_is_told_with_its_place() {
             "/steps/0/setHeaderRoute/match/0/headerValue/regex",
             "not a regular expression",
         ),
+        (
+            json!({"steps": [{"setHeaderRoute": {"name": "a", "match": [{"headerName": "a", "headerValue": {"regex": "(?x)a"}}]}}]}),
+            "/steps/0/setHeaderRoute/match/0/headerValue/regex",
+            "not a regular expression that all clients take: column 1",
+        ),
+        (
+            json!({"steps": [{"setHeaderRoute": {"name": "a", "match": [{"headerName": "a", "headerValue": {"regex": "\\p{L}{1,100}"}}]}}]}),
+            "/steps/0/setHeaderRoute/match/0/headerValue/regex",
+            "ends processes of gRPC (js)",
+        ),
         (json!({"steps": [{"analysis": {"interval": "10ms"}}]}), "/steps/0/analysis/interval", "from 1s"),
         (
             json!({"analysis": {"prometheus": {"address": "http://a@b", "query": "x", "min": 1}}}),

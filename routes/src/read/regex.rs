@@ -2,7 +2,8 @@
 //!
 //! A single bad expression makes clients reject a whole RouteConfiguration, so syntax that one of them lacks is refused.
 
-use xds_codec::{check_shared_regex, echo};
+use xds_codec::echo;
+use xds_re2::{check_shared_regex, exhausts_js};
 
 use super::fields::{Reader, Value};
 use crate::model::Spot;
@@ -18,8 +19,14 @@ pub(crate) fn read_regex(
     check(text, &value.spot, reader).then(|| text.to_owned())
 }
 
-/// Returns `true` if every client accepts the text, and reports why not. Warns if the expression is too large for Envoy.
+/// Returns `true` if every client accepts the text, and reports why not. Warns if the expression is too large for Envoy or grpc-js.
 pub(crate) fn check(text: &str, spot: &Spot, reader: &mut Reader) -> bool {
+    if let Some(n) = exhausts_js(text) {
+        reader.warn("large-regex", spot, format!(
+            "{} takes about {n} instructions; gRPC (js) has memory for 120,000 of all expressions, and its process ends when it is used up",
+            echo(text)
+        ));
+    }
     match check_shared_regex(text) {
         Ok(Some(size)) if size > MAX_PROGRAM_SIZE => {
             reader.warn("large-regex", spot, format!(

@@ -2,6 +2,9 @@
 
 use serde_json::Value;
 use tokio::time::{Duration, timeout};
+use xds_codec::weights::{HeaderCondition, HeaderRoute, HeaderText};
+use xds_control::model::weights::change::WeightChange;
+use xds_control::model::weights::{RuleKey, WeightedObject};
 
 use super::documents::files;
 use super::rest::{Reply, Rest};
@@ -90,6 +93,25 @@ pub(super) fn served_weights(rest: &Rest, name: &str) -> Value {
 }
 
 pub(super) const ROUTES: &str = "prod/edge/8080";
+
+/// A change of weights is checked before, so only a fault of the server leads to a resource that cannot be generated.
+#[tokio::test]
+async fn a_change_whose_resources_cannot_be_generated_is_refused() {
+    let rest = world().await;
+    let before = versions(&rest);
+    let value = HeaderText::Regex("(?x)a".to_owned());
+    let headers = vec![HeaderCondition { name: "x-tester".to_owned(), value }];
+    let testers = HeaderRoute { name: "testers".to_owned(), headers, backend: "v2:80".to_owned() };
+    let change = WeightChange { header_routes: Some(vec![testers]), ..WeightChange::default() };
+    let object = WeightedObject::parse("GRPCRoute", "prod", "greeter").unwrap();
+    let key = RuleKey { object, rule: "0".into() };
+    let write = Write::ChangeWeights { key, change };
+    let refused = rest.server.control.write(write, WriteOptions::default()).await.unwrap_err();
+    let WriteError::Invalid(faults) = refused else { panic!("{refused}") };
+    let said = faults[0].to_string();
+    assert!(said.contains("a fault of xds-server, and stays as it was: ") && said.contains("(?x"), "{said}");
+    assert_eq!((versions(&rest), rule(&rest).await["overridden"].clone()), (before, json!(false)));
+}
 
 #[tokio::test]
 async fn weights_are_shown_changed_and_given_back() {

@@ -29,8 +29,9 @@ use crate::diagnostic::echo;
 use crate::inner::Inner;
 use crate::message::{Message, child, seconds_and_nanos, text};
 use crate::path::Path;
-use crate::re2::{self, Encoding};
 use crate::walk::walk;
+
+use xds_re2::Encoding;
 
 /// The rules that fit into a table.
 pub(super) const RULES: &[Rule] = &[Rule::new(
@@ -183,14 +184,14 @@ fn retry_policy(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
 /// Rows D110 and D111: Envoy reads bytes, and limits the size of the program.
 fn regex(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let Some(pattern) = text(message, "regex") else { return };
-    if let Err(error) = re2::check(&pattern, Encoding::Latin1) {
+    if let Err(error) = xds_re2::check(&pattern, Encoding::Latin1) {
         let fault = Fault::new("D110", Rejected, "envoy-regex");
         let text = format!("Envoy rejects the regular expression {}: {error}", echo(&pattern));
         return scope.report(fault, path, "regex", text);
     }
     let own = child(message, "google_re2").and_then(|engine| number_at(&engine, "max_program_size"));
-    let limit = own.map_or(re2::MAX_PROGRAM_SIZE, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    if let Some(size) = re2::program_size(&pattern).filter(|size| *size > limit) {
+    let limit = own.map_or(xds_re2::MAX_PROGRAM_SIZE, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    if let Some(size) = xds_re2::program_size(&pattern).filter(|size| *size > limit) {
         let fault = Fault::new("D111", Rejected, "envoy-regex-size");
         let text = format!(
             "Envoy rejects a regular expression whose RE2 program is larger than {limit}, unless {} raises this; this one has {}{size}",

@@ -6,7 +6,8 @@ use super::super::rule::{Fault, Rule, Scope, Side, When, has, value_at};
 use crate::diagnostic::echo;
 use crate::message::{Message, child, list, text};
 use crate::path::Path;
-use crate::re2::{self, Encoding};
+
+use xds_re2::Encoding;
 
 pub(super) const MATCH: &str = "envoy.config.route.v3.RouteMatch";
 const HEADER: &str = "envoy.config.route.v3.HeaderMatcher";
@@ -182,7 +183,7 @@ pub(super) fn name_matcher(message: &Message, path: &Path<'_>, scope: &mut Scope
 pub(super) fn regex(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
     let Some(pattern) = text(message, "regex") else { return };
     let fault = Fault::new("B90", Rejected, "grpc-regex");
-    match re2::check(&pattern, Encoding::Utf8) {
+    match xds_re2::check(&pattern, Encoding::Utf8) {
         Err(error) => {
             let text = format!("gRPC rejects the regular expression {}: {error}", echo(&pattern));
             scope.report(fault.by(&[Language::Core, Language::Go, Language::Java]), path, "regex", text);
@@ -195,6 +196,11 @@ pub(super) fn regex(message: &Message, path: &Path<'_>, scope: &mut Scope<'_>) {
             );
         }
         Ok(features) => {
+            if xds_re2::exhausts_js(&pattern).is_some() {
+                let fault = Fault::new("B90", Crashes, "grpc-regex").by(&[Language::Js]);
+                let text = "gRPC (js) ends its process at a regular expression that is so large: it has 16 MiB for all of them";
+                scope.report(fault, path, "regex", text);
+            }
             let refused: [(_, &'static [Language], _); 3] = [
                 (
                     features.angle_name,

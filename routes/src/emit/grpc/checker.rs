@@ -110,7 +110,7 @@ impl All {
     /// Rows B90, B103: full RE2.
     fn regex(&mut self, row: &str, at: At<'_>) {
         self.only(row, at, &["regex"]);
-        if at.text("regex").is_empty() || xds_codec::check_shared_regex(at.text("regex")).is_err() {
+        if at.text("regex").is_empty() || xds_re2::check_shared_regex(at.text("regex")).is_err() {
             self.fault(row, at, "regex");
         }
     }

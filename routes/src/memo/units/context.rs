@@ -136,8 +136,8 @@ pub(super) fn written(
         match made {
             Ok(made) => resources.extend(made.iter().cloned()),
             Err(RefusedResource { what, diagnostics, kept }) => {
+                doubts.push(refused(&what, kept.is_empty(), &diagnostics));
                 resources.extend(kept);
-                doubts.push(refused(&what, &diagnostics));
             }
         }
     }
@@ -151,7 +151,7 @@ fn origin(value: &Value) -> Option<&Origin> {
 }
 
 /// Reports a resource that the codec refuses. That is a bug, so the text must help to find it.
-fn refused(what: &str, faults: &[Diagnostic]) -> Diagnostic {
+fn refused(what: &str, is_missing: bool, faults: &[Diagnostic]) -> Diagnostic {
     let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
     Diagnostic {
         severity: Severity::Warning,
@@ -159,7 +159,8 @@ fn refused(what: &str, faults: &[Diagnostic]) -> Diagnostic {
         place: Place { file: "".into(), line: 0, column: 0 },
         path: String::new(),
         message: format!(
-            "{what} cannot be generated from the documents and is left out: {}",
+            "{what} cannot be generated, which is a fault of xds-server, and {}: {}",
+            if is_missing { "is missing" } else { "stays as it was" },
             faults.join("; ")
         ),
         suggestion: None,

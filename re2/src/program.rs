@@ -59,7 +59,7 @@ fn without_prefix(node: Node) -> Node {
 }
 
 /// About the number of instructions, with repetitions written out.
-fn weight(node: &Node) -> usize {
+pub(super) fn weight(node: &Node) -> usize {
     match node {
         Node::Nothing | Node::Empty | Node::Class(_) | Node::Any | Node::Byte | Node::At(_) => 1,
         Node::Text { text, .. } => text.len(),

@@ -2,7 +2,7 @@
 
 /// How a client reads characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Encoding {
+pub enum Encoding {
     /// gRPC.
     Utf8,
     /// Envoy: each byte is a character.
@@ -11,12 +11,13 @@ pub(crate) enum Encoding {
 
 /// The reason why RE2 refuses an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RegexError {
+pub struct RegexError {
     /// The column in the expression, in characters from 1.
-    pub(crate) column: usize,
-    pub(crate) wrong: String,
+    pub column: usize,
+    /// What is wrong.
+    pub wrong: String,
     /// What would be right.
-    pub(crate) right: String,
+    pub right: String,
 }
 
 impl std::fmt::Display for RegexError {
@@ -27,13 +28,13 @@ impl std::fmt::Display for RegexError {
 
 /// Parts of an expression on which libraries differ, each with the column where it is used first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Features {
+pub struct Features {
     /// `(?<name>…)`, which C-core's RE2 is too old for.
-    pub(crate) angle_name: Option<usize>,
+    pub angle_name: Option<usize>,
     /// `\C`, which Go does not have.
-    pub(crate) any_byte: Option<usize>,
+    pub any_byte: Option<usize>,
     /// A group with the name of another one, which Go refuses.
-    pub(crate) repeated_name: Option<usize>,
+    pub repeated_name: Option<usize>,
     /// `\p{Greek}`, whose program is not computed.
-    pub(super) has_unicode_class: bool,
+    pub(crate) has_unicode_class: bool,
 }
