@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
 
 /// Code below `path` must not contain `words`, because of `reason`.
 struct Rule {
@@ -235,6 +238,26 @@ fn every_file_says_what_it_is() {
         }
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
+}
+
+/// `cargo fast` has the tests of all crates but those of `xds-tests`, which start servers.
+#[test]
+fn the_fast_tests_are_those_of_all_other_crates() {
+    let mut cargo = Command::new(env!("CARGO"));
+    let asked = cargo.args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(root()).output();
+    let metadata: Value = serde_json::from_slice(&asked.expect("cargo runs").stdout).expect("JSON");
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let others = packages.filter(|package| package["name"] != "xds-tests");
+    let targets = others.flat_map(|package| package["targets"].as_array().into_iter().flatten());
+    let tests = targets.filter(|target| target["kind"][0] == "test");
+    let expected: BTreeSet<_> = tests.filter_map(|test| test["name"].as_str()).collect();
+    let config = read(&root().join(".cargo/config.toml"));
+    let named: BTreeSet<_> = config
+        .split("\"--test\", \"")
+        .skip(1)
+        .filter_map(|rest| rest.split_once('"').map(|(name, _)| name))
+        .collect();
+    assert_eq!(named, expected);
 }
 
 #[test]
