@@ -94,10 +94,10 @@ impl KeptCulprits {
         self.found.notify_one();
     }
 
-    /// What another server is told: all that is known, if clients of this one have found more than it was `told` last; otherwise nothing.
+    /// What another server is told: all that is known, if that is more than it was `told` last; otherwise nothing.
     pub(crate) fn news(&self, told: &mut Option<u64>) -> Bytes {
-        let n_own = self.all.n_own();
-        if told.replace(n_own) == Some(n_own) || self.all.n_found() == 0 {
+        let n_found = self.all.n_found();
+        if told.replace(n_found) == Some(n_found) || n_found == 0 {
             return Bytes::new();
         }
         serde_json::to_vec(&self.saved()).unwrap_or_default().into()
@@ -118,7 +118,7 @@ impl KeptCulprits {
     }
 
     fn saved(&self) -> Vec<Saved> {
-        self.all.all().into_iter().map(Saved::from).collect()
+        self.all.accepted_later().into_iter().map(Saved::from).collect()
     }
 
     /// Writes the file whenever something was found, for as long as the process runs.
@@ -130,18 +130,22 @@ impl KeptCulprits {
             if n_found == n_saved {
                 continue;
             }
-            n_saved = n_found;
             let kept = Arc::clone(&self);
-            // The write ends also if the server does meanwhile.
-            let _ = tokio::task::spawn_blocking(move || kept.save()).await;
+            // The write ends also if the server does meanwhile. What could not be written is, with what is found next.
+            if tokio::task::spawn_blocking(move || kept.save()).await.unwrap_or(false) {
+                n_saved = n_found;
+            }
         }
     }
 
-    fn save(&self) {
-        let Some(path) = &self.path else { return };
-        if let Err(error) = xds_replica::replace_file(path, &self.saved()) {
+    /// Tells whether everything is kept.
+    fn save(&self) -> bool {
+        let Some(path) = &self.path else { return true };
+        let kept = xds_replica::replace_file(path, &self.saved());
+        if let Err(error) = &kept {
             warn!(path = %path.display(), %error, "which resources clients reject cannot be kept");
         }
+        kept.is_ok()
     }
 }
 
@@ -153,7 +157,7 @@ mod tests {
     fn a_server_that_starts_anew_knows_what_was_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let kept = KeptCulprits::open(dir.path());
-        assert_eq!(kept.shared().all(), []);
+        assert_eq!(kept.shared().accepted_later(), []);
         let culprit = |name: &str| Culprit {
             program: ("envoy".to_owned(), "1.40.0".to_owned()),
             key: ResourceKey { resource_type: ResourceType::Secret, name: name.into() },
@@ -162,17 +166,17 @@ mod tests {
         };
         let all = ["a", "b"].map(culprit);
         all.iter().cloned().for_each(|culprit| kept.shared().add(culprit));
-        kept.save();
-        assert_eq!(KeptCulprits::open(dir.path()).shared().all(), all);
+        assert!(kept.save());
+        assert_eq!(KeptCulprits::open(dir.path()).shared().accepted_later(), all);
 
         let other = KeptCulprits::default();
         let mut told = None;
         other.learn(&kept.news(&mut told));
-        assert_eq!(other.shared().all(), all);
+        assert_eq!(other.shared().accepted_later(), all);
         assert_eq!(kept.news(&mut told), "", "nobody found more");
         other.learn(b"[{");
 
         std::fs::write(dir.path().join("culprits.json"), "[{").unwrap();
-        assert_eq!(KeptCulprits::open(dir.path()).shared().all(), []);
+        assert_eq!(KeptCulprits::open(dir.path()).shared().accepted_later(), []);
     }
 }

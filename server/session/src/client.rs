@@ -152,20 +152,18 @@ impl Client {
     }
 
     /// Tells other clients what this one rejects, and that it searches no more.
-    fn share_rejections(&self, stream: StreamId, events: &[StreamEvent]) {
+    fn share_rejections(&mut self, stream: StreamId, events: &[StreamEvent]) {
         let Some(node) = &self.node else { return };
         let known = KnownCulprits { all: &self.culprits, node, stream, n_before: 0 };
         for StreamEvent { resource_type, kind } in events {
-            let EventKind::Standing(standing) = kind else { continue };
-            let state = self.streams.get(&stream).and_then(|stream| stream.find(resource_type));
-            // A conflict is one of this client's list.
-            let is_conflict = |name: &Name| state.is_some_and(|state| state.is_in_conflict(name));
-            for rejection in standing.rejected.iter().filter(|rejection| !is_conflict(&rejection.name)) {
-                let name = Arc::clone(&rejection.name);
+            let EventKind::Standing(_) = kind else { continue };
+            let state = self.streams.get_mut(&stream).and_then(|stream| stream.find_mut(resource_type));
+            let (found, is_searching) = state.map_or_else(Default::default, TypeState::take_found);
+            for (name, version, words) in found {
                 let key = ResourceKey { resource_type: resource_type.clone(), name };
-                known.add(key, rejection.version, &rejection.message);
+                known.add(key, version, &words);
             }
-            if !state.is_some_and(TypeState::is_searching) {
+            if !is_searching {
                 known.end_search(resource_type);
             }
         }

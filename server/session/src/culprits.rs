@@ -3,13 +3,15 @@
 //! A bad push to many clients of the same version would be as many searches for the same culprit. So one client of a program searches
 //! at a time, the others wait for a moment, and what was found goes apart to all of them.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use xds_cache::status::StreamId;
-use xds_cache::{Node, Resource, ResourceKey, ResourceType, Version};
+use xds_cache::{Name, Node, Resource, ResourceKey, ResourceType, Version};
+
+use crate::quirks::Quirk;
 
 /// What the clients of a server tell each other of the resources that they reject. Bounded: the oldest of [`MAX_KNOWN`] resources is
 /// forgotten.
@@ -18,8 +20,6 @@ pub struct Culprits {
     state: Mutex<State>,
     /// How many were ever added; almost always none.
     n_found: AtomicU64,
-    /// How many of these the clients of this process found.
-    n_own: AtomicU64,
 }
 
 /// A version of a resource that a client rejected when it was sent nothing else.
@@ -87,31 +87,22 @@ impl Culprits {
         self.n_found.load(Ordering::Relaxed)
     }
 
-    /// How many of these the clients of this process found.
+    /// Those that a client accepts when they come again, the oldest first. Of others it says itself what it rejects.
     #[must_use]
-    pub fn n_own(&self) -> u64 {
-        self.n_own.load(Ordering::Relaxed)
-    }
-
-    /// All that are known, the oldest first.
-    #[must_use]
-    pub fn all(&self) -> Vec<Culprit> {
+    pub fn accepted_later(&self) -> Vec<Culprit> {
         let state = self.state();
         let culprit = |(program, content): &(Program, Content)| {
             let found = state.known.get(program)?.0.get(content)?;
             let (program, (key, version)) = (program.clone(), content.clone());
             Some(Culprit { program, key, version, words: Arc::clone(&found.words) })
         };
-        state.order.iter().filter_map(culprit).collect()
+        let is_accepted_later =
+            |(_, (key, _)): &&(Program, Content)| Quirk::RejectsOnlyOnce.is_of(&key.resource_type);
+        state.order.iter().filter(is_accepted_later).filter_map(culprit).collect()
     }
 
-    /// Adds one that a client showed to an earlier process or to another server, unless it is known. Long words are cut.
+    /// Adds one, unless it is known. Long words are cut.
     pub fn add(&self, culprit: Culprit) {
-        self.insert(culprit);
-    }
-
-    /// Adds one, and tells whether it was not known.
-    fn insert(&self, culprit: Culprit) -> bool {
         let Culprit { program, key, version, words } = culprit;
         let kept = words.floor_char_boundary(MAX_WORDS);
         let words =
@@ -120,7 +111,7 @@ impl Culprits {
         let content = (key, version);
         let known = state.known.entry(program.clone()).or_default();
         if known.0.contains_key(&content) {
-            return false;
+            return;
         }
         let number = self.n_found.load(Ordering::Relaxed);
         Arc::make_mut(known).0.insert(content.clone(), Found { words, number });
@@ -129,7 +120,6 @@ impl Culprits {
             state.forget_oldest();
         }
         self.n_found.store(number + 1, Ordering::Relaxed);
-        true
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -157,6 +147,18 @@ impl Known {
     fn find(&self, resource: &Resource) -> Option<&Found> {
         self.0.get(&(resource.key().clone(), resource.version()))
     }
+
+    /// The resources of a type of which the first `n_before` had some version.
+    pub(crate) fn names(&self, of: &ResourceType, n_before: u64) -> BTreeSet<Name> {
+        let early =
+            self.0.iter().filter(|((key, _), found)| found.number < n_before && key.resource_type == *of);
+        early.map(|((key, _), _)| Arc::clone(&key.name)).collect()
+    }
+
+    /// What a client said of the resource, if it is of the first `n_before`.
+    pub(crate) fn words(&self, resource: &Resource, n_before: u64) -> Option<&Arc<str>> {
+        self.find(resource).filter(|found| found.number < n_before).map(|found| &found.words)
+    }
 }
 
 impl KnownCulprits<'_> {
@@ -169,19 +171,10 @@ impl KnownCulprits<'_> {
         self.all.state().known.get(&program).cloned()
     }
 
-    /// What a client of the program said when it rejected this before the client connected, maybe the client itself.
-    pub(crate) fn refused_before(&self, resource: &Resource) -> Option<Arc<str>> {
-        let known = self.known()?;
-        let found = known.find(resource).filter(|found| found.number < self.n_before)?;
-        Some(Arc::clone(&found.words))
-    }
-
     /// The client has rejected a response that brought nothing but this.
     pub(crate) fn add(&self, key: ResourceKey, version: Version, words: &Arc<str>) {
         let Some(program) = program(self.node) else { return };
-        if self.all.insert(Culprit { program, key, version, words: Arc::clone(words) }) {
-            self.all.n_own.fetch_add(1, Ordering::Relaxed);
-        }
+        self.all.add(Culprit { program, key, version, words: Arc::clone(words) });
     }
 
     /// Begins or continues a search.

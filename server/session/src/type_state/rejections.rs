@@ -12,8 +12,12 @@ use xds_cache::{Name, Resource, Revision, TypeTable, Version};
 /// The rejected resources of one type on one stream. Few streams have any.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rejections {
-    /// The client rejected a response that brought nothing else.
+    /// The client rejected a response that brought nothing else, or is presumed to refuse it.
     refused: BTreeMap<Name, Rejection>,
+    /// Those that were refused before the client connected, and that it has not rejected since.
+    presumed: BTreeSet<Name>,
+    /// What the client itself refused since this was last [taken](Self::take_found).
+    found: Vec<Found>,
     /// The client may have taken these up, or not.
     suspects: BTreeMap<Name, Suspect>,
     n_groups: u64,
@@ -24,6 +28,9 @@ pub(crate) struct Rejections {
     /// The search of a list that the client refuses whole.
     list: Option<ListSearch>,
 }
+
+/// What a client has refused, with its words.
+pub(crate) type Found = (Name, Version, Arc<str>);
 
 /// The search of a list that the client refuses whole.
 #[derive(Clone, Debug)]
@@ -84,8 +91,10 @@ impl Rejections {
             self.refuse(nack, name, *version);
             return vec![];
         }
+        // What is only presumed explains no rejection.
         let is_refused = |(name, version): &&(Name, Version)| {
             self.refused.get(name).is_some_and(|refused| refused.version == *version)
+                && !self.presumed.contains(name)
         };
         let (refused, others): (Vec<_>, Vec<_>) = open.iter().partition(is_refused);
         let groups = if refused.is_empty() { groups_of(nack, others) } else { vec![others] };
@@ -95,6 +104,9 @@ impl Rejections {
             for (name, version) in group {
                 let since = self.since(name).unwrap_or(nack.sent.revision);
                 let suspect = Suspect { version: *version, group: self.n_groups, since };
+                if self.presumed.remove(name) {
+                    self.refused.remove(name);
+                }
                 self.suspects.insert(Arc::clone(name), suspect);
                 owed.push(Arc::clone(name));
             }
@@ -263,7 +275,14 @@ impl Rejections {
         let rejection =
             self.rejection((&nack.sent.version_info, nack.sent.revision), name, version, nack.words);
         self.suspects.remove(name);
+        self.presumed.remove(name);
+        self.found.push((Arc::clone(name), version, Arc::clone(nack.words)));
         self.refused.insert(Arc::clone(name), rejection);
+    }
+
+    /// Takes what the client itself has refused.
+    pub(crate) fn take_found(&mut self) -> Vec<Found> {
+        std::mem::take(&mut self.found)
     }
 
     /// The client may have refused this before it connected; what it says of that now counts only if it is a rejection. `of` are the
@@ -274,8 +293,10 @@ impl Rejections {
         if self.refused.get(name).is_some_and(is_it) || self.suspects.contains_key(name) {
             return;
         }
-        let rejection = self.rejection(of, name, version, words);
+        let words = format!("{words}{SAID_BEFORE}").into();
+        let rejection = self.rejection(of, name, version, &words);
         self.refused.insert(Arc::clone(name), rejection);
+        self.presumed.insert(Arc::clone(name));
         self.is_news = true;
     }
 
@@ -316,7 +337,15 @@ impl Rejections {
                 self.lifted.push(Arc::clone(name));
             }
         }
+        self.keep_presumed();
         self.is_news |= !self.lifted.is_empty();
+    }
+
+    /// Forgets of what is not refused any more that it was presumed.
+    fn keep_presumed(&mut self) {
+        if !self.presumed.is_empty() {
+            self.presumed.retain(|name| self.refused.contains_key(name));
+        }
     }
 
     /// Takes the resources that the client accepts after it had rejected them.
@@ -333,6 +362,7 @@ impl Rejections {
     pub(crate) fn retain(&mut self, served: impl Fn(&Name) -> Option<Version>) {
         let n_before = self.refused.len() + self.suspects.len();
         self.refused.retain(|name, _| served(name).is_some());
+        self.keep_presumed();
         self.suspects.retain(|name, suspect| served(name) == Some(suspect.version));
         self.is_news |= self.refused.len() + self.suspects.len() < n_before;
     }
@@ -340,6 +370,7 @@ impl Rejections {
     /// The client does not ask for this any more.
     pub(crate) fn forget(&mut self, name: &Name) {
         let was_refused = self.refused.remove(name).is_some();
+        self.presumed.remove(name);
         self.is_news |= self.suspects.remove(name).is_some() || was_refused;
     }
 
@@ -462,3 +493,7 @@ const MAX_ALONE: usize = 16;
 
 /// If the words name more resources than this, they are not taken for the names of what is refused.
 const MAX_NAMED: usize = 8;
+
+/// Follows the words of a rejection that may be another client's.
+const SAID_BEFORE: &str = " (said before this connection, by this client or another one of its program: when such a resource comes again, \
+                           an Envoy acknowledges it and does not use it)";

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use xds_cache::status::{EventKind, MAX_NACK_MESSAGE, Named, Rejection, Sent, Standing, Variant};
 use xds_cache::{Name, Profile, Resource, TypeTable, Version};
 
+use super::rejections::Found;
 use super::rejections::{LastRejection, Nack, Rejections};
 use super::words::{named_in, named_of_list};
 use super::{ClientTraits, TypeState};
@@ -124,25 +125,41 @@ impl TypeState {
         changed: &[Arc<Resource>],
         client: ClientTraits<'_>,
     ) {
-        if !client.is_envoy || client.culprits.n_before == 0 || !self.has(Quirk::RejectsOnlyOnce) {
+        let n_before = client.culprits.n_before;
+        if !client.is_envoy || n_before == 0 || !self.has(Quirk::RejectsOnlyOnce) {
             return;
         }
+        let Some(known) = client.culprits.known() else { return };
         let table = target.table(&self.resource_type);
         let served =
             |name: &Name| table.find(name).filter(|one| self.ledger.claimed(name) == Some(one.version()));
         let shown = self.ledger.claims().filter_map(served);
-        let refused = |resource: &Arc<Resource>| {
-            let words = client.culprits.refused_before(resource)?;
-            let words =
-                if words.ends_with(SAID_BEFORE) { words } else { format!("{words}{SAID_BEFORE}").into() };
-            Some((Arc::clone(resource), words))
-        };
-        let all: Vec<_> = changed.iter().chain(shown).filter_map(refused).collect();
+        // Once it was sent something else in between, it judges anew.
+        let is_first =
+            |one: &&Arc<Resource>| self.judged_anew.as_ref().is_none_or(|names| !names.contains(one.name()));
+        let refused = |one: &Arc<Resource>| Some((Arc::clone(one), Arc::clone(known.words(one, n_before)?)));
+        let all: Vec<_> = changed.iter().chain(shown).filter(is_first).filter_map(refused).collect();
         let version_info = target.version_info(&self.resource_type);
         for (resource, words) in all {
             let rejections = self.rejections.get_or_insert_default();
             rejections.presume((version_info, target.view.revision()), &resource, &words);
         }
+        if !changed.is_empty() {
+            let mut names = known.names(&self.resource_type, n_before);
+            names.retain(|name| {
+                changed.iter().any(|one| one.name() == name && known.words(one, n_before).is_none())
+            });
+            if !names.is_empty() {
+                self.judged_anew.get_or_insert_default().extend(names);
+            }
+        }
+    }
+
+    /// Takes what the client itself has refused, but for conflicts, which are of this client's list; and whether it searches on.
+    pub(crate) fn take_found(&mut self) -> (Vec<Found>, bool) {
+        let found = self.rejections.as_mut().map(|rejections| rejections.take_found()).unwrap_or_default();
+        let found = found.into_iter().filter(|(name, ..)| !self.is_in_conflict(name)).collect();
+        (found, self.is_searching())
     }
 
     /// Takes the resources that the client accepts after it had rejected them.
@@ -320,10 +337,6 @@ fn rejections_of(
 
 /// In how many responses a change of all resources is sent that go each in one of their own; with more resources, some go together.
 const MAX_PARTS: usize = 64;
-
-/// Follows the words of a rejection that may be another client's.
-const SAID_BEFORE: &str = " (said before this connection, by this client or another one of its program: when such a resource comes again, \
-                           an Envoy acknowledges it and does not use it)";
 
 /// At most [`MAX_NACK_MESSAGE`] bytes of a text, cut between characters.
 fn shortened(message: &str) -> &str {

@@ -64,7 +64,7 @@ fn what_an_envoy_rejected_before_it_came_back_is_rejected_though_it_acknowledges
             world.come_back(&culprits);
             assert_eq!((world.standing(), world.n_nacks), (refused.clone(), 1), "{variant:?} {of}");
             let anew = Arc::<Culprits>::default();
-            culprits.all().into_iter().for_each(|culprit| anew.add(culprit));
+            culprits.accepted_later().into_iter().for_each(|culprit| anew.add(culprit));
             world.come_back(&anew);
             assert_eq!((world.standing(), world.n_nacks), (refused.clone(), 1), "{variant:?} {of}");
             // By now it says that it has that.
@@ -79,12 +79,52 @@ fn what_an_envoy_rejected_before_it_came_back_is_rejected_though_it_acknowledges
 
             // What only others rejected, since this one connected, it says itself.
             let version = Resource::plain(of.clone(), "r0002", "4").version();
-            let known = anew.all().pop().expect("one");
+            let known = anew.accepted_later().pop().expect("one");
             let key = ResourceKey { resource_type: of.clone(), name: "r0002".into() };
             anew.add(Culprit { key, version, ..known });
             world.publish("4", &BTreeSet::new());
             world.drain();
             assert_eq!(world.standing(), (vec![], 0), "accepted: {variant:?} {of}");
         }
+    }
+}
+
+#[test]
+fn everything_that_an_envoy_rejected_is_known_when_it_comes_back() {
+    let bad: BTreeSet<usize> = (0..40).collect();
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let culprits = Arc::default();
+        let mut world = World::sharing(&culprits, 1, (variant, ResourceType::Secret), 41, true);
+        world.publish("1", &BTreeSet::new());
+        world.ask();
+        world.drain();
+        world.publish("2", &bad);
+        world.drain();
+        let n_rejected = |world: &World| world.status().standing.map(|standing| standing.n_rejected);
+        assert_eq!(n_rejected(&world), Some(40));
+        world.come_back(&culprits);
+        assert_eq!(n_rejected(&world), Some(40), "{variant:?}");
+    }
+}
+
+#[test]
+fn what_an_envoy_accepts_after_something_else_is_in_use() {
+    let bad = BTreeSet::from([1]);
+    for variant in [Variant::Sotw, Variant::Delta] {
+        let culprits = Arc::default();
+        let mut world = World::sharing(&culprits, 1, (variant, ResourceType::Secret), 3, true);
+        world.publish("1", &BTreeSet::new());
+        world.ask();
+        world.drain();
+        world.publish("2", &bad);
+        world.drain();
+        world.come_back(&culprits);
+        assert_eq!(world.standing(), (vec!["r0001".to_owned()], 0), "{variant:?}");
+        world.publish("3", &BTreeSet::new());
+        world.drain();
+        // Its cause was mended at the Envoy.
+        world.publish("2", &BTreeSet::new());
+        world.drain();
+        assert_eq!(world.standing(), (vec![], 0), "{variant:?}");
     }
 }
