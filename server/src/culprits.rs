@@ -80,7 +80,7 @@ impl KeptCulprits {
             }
         };
         let all = Arc::<Culprits>::default();
-        saved.into_iter().filter_map(Saved::culprit).for_each(|culprit| all.add(culprit));
+        saved.into_iter().filter_map(Saved::culprit).for_each(|culprit| all.add_told(culprit));
         Arc::new(Self { all, path: Some(path), found: Notify::new() })
     }
 
@@ -109,7 +109,9 @@ impl KeptCulprits {
             return;
         }
         match serde_json::from_slice::<Vec<Saved>>(news) {
-            Ok(all) => all.into_iter().filter_map(Saved::culprit).for_each(|culprit| self.all.add(culprit)),
+            Ok(all) => {
+                all.into_iter().filter_map(Saved::culprit).for_each(|culprit| self.all.add_told(culprit))
+            }
             Err(error) => {
                 warn!(%error, "what clients of another server reject cannot be read, as between different releases");
             }

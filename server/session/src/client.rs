@@ -21,7 +21,7 @@ use crate::response::Response;
 use crate::stream::Stream;
 use crate::target::Target;
 use crate::trials::{Gate, Room, Trials};
-use crate::type_state::{ClientTraits, TypeState, Update};
+use crate::type_state::{ClientTraits, ENVOY, TypeState, Update};
 
 /// The protocol state of one client.
 ///
@@ -122,7 +122,9 @@ impl Client {
         let before = state.kept_bytes();
         let clusters = self.accepted_clusters_if_any_waits(stream);
         let Some(state) = self.streams.get_mut(&stream) else { return Err(SessionError::WrongStream) };
-        let intake = state.handle_request(&request, &self.limits)?;
+        let node = self.node.as_deref().or(request.node().map(|node| &**node));
+        let is_envoy = node.is_some_and(|node| node.user_agent_name == ENVOY);
+        let intake = state.handle_request(&request, &self.limits, is_envoy)?;
         self.kept_bytes = self.kept_bytes - before + state.kept_bytes();
         let lifted = state.take_lifted();
         if self.node.is_none() {

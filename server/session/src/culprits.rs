@@ -101,6 +101,14 @@ impl Culprits {
         state.order.iter().filter(is_accepted_later).filter_map(culprit).collect()
     }
 
+    /// Adds one that another server or an earlier process knew, if there is room: servers that tell each other more than each can keep
+    /// would never come to rest.
+    pub fn add_told(&self, culprit: Culprit) {
+        if self.state().order.len() < MAX_KNOWN {
+            self.add(culprit);
+        }
+    }
+
     /// Adds one, unless it is known. Long words are cut.
     pub fn add(&self, culprit: Culprit) {
         let Culprit { program, key, version, words } = culprit;

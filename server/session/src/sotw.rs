@@ -17,7 +17,12 @@ use crate::type_state::{ClientTraits, TypeState, Update, full};
 use crate::wants::WILDCARD;
 
 /// Takes in a request of this type. The names always count; the nonce only tells whether it answers the last response (R3).
-pub(crate) fn handle_request(state: &mut TypeState, request: &SotwRequest, is_first: bool) -> Vec<EventKind> {
+pub(crate) fn handle_request(
+    state: &mut TypeState,
+    request: &SotwRequest,
+    is_first: bool,
+    is_envoy: bool,
+) -> Vec<EventKind> {
     let mut events = Vec::new();
     if is_first && !request.version_info.is_empty() {
         state.ledger.come_back();
@@ -33,7 +38,14 @@ pub(crate) fn handle_request(state: &mut TypeState, request: &SotwRequest, is_fi
     }
     let error_detail = request.error_detail.as_deref();
     match answer {
-        Answered::Last(sent, load) => events.extend(state.answered(sent, &load, error_detail)),
+        Answered::Last(sent, load) => {
+            // An Envoy that accepts a list before it has sent that it rejected the one before says both in one request: with the words
+            // about the earlier list, and the version of the accepted one.
+            let is_accepted =
+                is_envoy && state.has(Quirk::CompleteLists) && *sent.version_info == *request.version_info;
+            let words = error_detail.filter(|_| !is_accepted);
+            events.extend(state.answered(sent, &load, words));
+        }
         // A stale nonce never acknowledges (D7), but what the client rejected it has rejected.
         Answered::Older(sent, load) if error_detail.is_some() => {
             events.extend(state.answered(sent, &load, error_detail));

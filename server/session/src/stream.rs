@@ -77,6 +77,7 @@ impl Stream {
         &mut self,
         request: &Request,
         limits: &Limits,
+        is_envoy: bool,
     ) -> Result<Intake, SessionError> {
         if !self.has_node {
             let has_id = request.node().is_some_and(|node| !node.id.is_empty());
@@ -95,7 +96,7 @@ impl Stream {
         let state = self.type_state(resource_type, limits)?;
         state.longest_name = state.longest_name.max(u16::try_from(longest).unwrap_or(u16::MAX));
         let kinds = match request {
-            Request::Sotw(request) => sotw::handle_request(state, request, is_first_of_type),
+            Request::Sotw(request) => sotw::handle_request(state, request, is_first_of_type, is_envoy),
             Request::Delta(request) => delta::handle_request(state, request, is_first_of_type),
         };
         check_kept(state, limits)?;

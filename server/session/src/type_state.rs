@@ -60,6 +60,9 @@ pub(crate) struct TypeState {
     last_rejection: Option<Box<LastRejection>>,
 }
 
+/// How an Envoy calls itself.
+pub(crate) const ENVOY: &str = "envoy";
+
 /// A response of one type: the contents, and the resources in them that are news to the client.
 pub(crate) struct Update {
     pub(crate) contents: Contents,
@@ -278,7 +281,7 @@ impl<'a> ClientTraits<'a> {
         let node = culprits.node;
         Self {
             profile: view.key().profile,
-            is_envoy: node.user_agent_name == "envoy",
+            is_envoy: node.user_agent_name == ENVOY,
             takes_ttl: node.takes_ttl(),
             takes_wrapped_resources: node.takes_wrapped_resources(),
             max_response_bytes,

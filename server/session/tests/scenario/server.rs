@@ -284,7 +284,8 @@ impl Server {
         let error_detail = words.option("error").map(str::to_owned);
         let request = match variant {
             Variant::Sotw => {
-                let version_info = words.option("version").unwrap_or_default().to_owned();
+                let shown = words.option("version").unwrap_or_default();
+                let version_info = self.versions.meant(&ResourceType::from_type_url(&type_url), shown);
                 let resource_names = words.plain;
                 let request = SotwRequest {
                     node,

@@ -29,6 +29,14 @@ impl Versions {
         });
         format!("v{}", position + 1)
     }
+
+    /// The content hash that is shown as `v1`, `v2`, …; any other word stands for itself.
+    pub(crate) fn meant(&self, resource_type: &ResourceType, shown: &str) -> String {
+        let number = shown.strip_prefix('v').and_then(|number| number.parse::<usize>().ok());
+        let seen = self.by_type.get(resource_type);
+        let known = number.and_then(|number| seen?.get(number.checked_sub(1)?));
+        known.map_or_else(|| shown.to_owned(), Clone::clone)
+    }
 }
 
 /// One response as a line.
