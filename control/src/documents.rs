@@ -20,10 +20,10 @@ use crate::model::document::{
     ConditionAges, DocumentState, GroupedDocument, GroupedDocuments, Translated, conditions, redacted, what,
 };
 use crate::model::weights::{Overrides, WeightedObject};
-use crate::model::{ChangedObject, WriteError};
+use crate::model::{ChangedObject, Write, WriteError};
 use crate::plan::{MAX_DIFFERENCE, Plan};
 use crate::stored_statuses::StoredStatuses;
-use crate::weights;
+use crate::{check, weights};
 
 /// New documents of the API; `None` removes one.
 pub(crate) type DocumentPatch = BTreeMap<DocumentKey, Option<GroupedDocument>>;
@@ -415,6 +415,15 @@ pub(crate) fn doubts_of_write(before: &Translated, after: &Translated) -> Vec<Di
 /// Returns `true` for a fault of this program: it cannot generate a resource from documents that it has taken.
 pub(crate) fn is_own_fault(doubt: &Diagnostic) -> bool {
     doubt.code == "generated-resource" && doubt.place.file.is_empty()
+}
+
+/// Refuses a write from which the program cannot generate a resource, unless it takes a change back.
+pub(crate) fn refuse_own_faults(write: &Write, warnings: &[Diagnostic]) -> Result<(), WriteError> {
+    let faults: Vec<_> = warnings.iter().filter(|doubt| is_own_fault(doubt)).cloned().collect();
+    if faults.is_empty() || write.takes_back() {
+        return Ok(());
+    }
+    Err(WriteError::Invalid(check::as_errors(faults)))
 }
 
 /// The identity of a warning. The line does not count, because every edit above moves it.

@@ -104,11 +104,7 @@ fn propose_candidate(
         None => secrets::refuse(&accepted.groups, &next.groups)?,
     }
     let warnings = warnings(env, accepted, (&candidate, &next, &dropped))?;
-    let own_faults: Vec<_> =
-        warnings.iter().filter(|doubt| documents::is_own_fault(doubt)).cloned().collect();
-    if !own_faults.is_empty() && !write.takes_back() {
-        return Err(WriteError::Invalid(check::as_errors(own_faults)));
-    }
+    documents::refuse_own_faults(write, &warnings)?;
     let mut plan = plan_of(accepted, &candidate, &next);
     if candidate.is_whole {
         plan.extend(unreadable_of(accepted, &candidate.patch, &plan));
