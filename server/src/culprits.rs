@@ -110,7 +110,7 @@ impl KeptCulprits {
         }
         match serde_json::from_slice::<Vec<Saved>>(news) {
             Ok(all) => {
-                all.into_iter().filter_map(Saved::culprit).for_each(|culprit| self.all.add_told(culprit))
+                all.into_iter().filter_map(Saved::culprit).for_each(|culprit| self.all.add_told(culprit));
             }
             Err(error) => {
                 warn!(%error, "what clients of another server reject cannot be read, as between different releases");
