@@ -23,8 +23,9 @@ pub(crate) struct Expected {
     pub(crate) n_measured: u64,
 }
 
-/// When the windows of a [`Reading`] begin, in milliseconds since 1970: the whole since `since_ms`, its last part, and shorter ones down to
-/// two reports, each about two thirds of the next longer one. So whenever a canary dies, a window soon holds little but that.
+/// When the windows of a [`Reading`] begin, in milliseconds since 1970: the whole since `since_ms`, its last part, all but its first report,
+/// and shorter ones down to two reports, each about two thirds of the next longer one. So whenever a canary dies, a window soon holds
+/// little but that.
 #[must_use]
 pub fn windows(since_ms: u64, now_ms: u64, report_ms: u64) -> Vec<u64> {
     let whole_ms = now_ms.saturating_sub(since_ms);
@@ -32,6 +33,10 @@ pub fn windows(since_ms: u64, now_ms: u64, report_ms: u64) -> Vec<u64> {
     // A shorter part may hold no report as a whole, though clients report all the time.
     let last_ms = if half_ms < report_ms.saturating_mul(REPORTS_IN_LAST_PART) { whole_ms } else { half_ms };
     let mut starts = vec![now_ms - whole_ms, now_ms - last_ms];
+    // A measurement begins with its step, and the first report after that may not count what goes to the canary.
+    if report_ms < whole_ms {
+        starts.push(since_ms + report_ms);
+    }
     let mut length_ms = report_ms.max(1).saturating_mul(2);
     while length_ms < whole_ms && starts.len() < MAX_WINDOWS {
         starts.push(now_ms - length_ms);
@@ -202,3 +207,27 @@ const SLOW_MS: u64 = 15_000;
 const REPORTS_IN_LAST_PART: u64 = 3;
 /// As many as a window of an hour with a report each second needs.
 const MAX_WINDOWS: usize = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_holds_a_measurement_that_begins_with_its_step() {
+        let (since_ms, report_ms) = (5_000, 1_000);
+        let windows: Vec<_> = windows(since_ms, 25_000, report_ms)
+            .into_iter()
+            .map(|since_ms| Window { since_ms, ..Window::default() })
+            .collect();
+        let reading = Reading { windows, report_ms, ..Reading::default() };
+        let expected = Expected {
+            share: Percent::ALL,
+            since_ms: Some(since_ms),
+            now_ms: 25_000,
+            n_looks: 1,
+            n_measured: 1,
+        };
+        let longest = reading.of_step(&expected).map(|window| 25_000 - window.since_ms).max();
+        assert_eq!(longest, Some(19_000));
+    }
+}
