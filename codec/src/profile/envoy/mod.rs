@@ -18,6 +18,7 @@ mod tls;
 use std::collections::HashSet;
 
 use xds_cache::{Profile, ResourceKey, ResourceType};
+use xds_re2::Encoding;
 
 use self::shared::{MANAGER, fault, is_true, refuse};
 use super::Effect::Rejected;
@@ -30,8 +31,6 @@ use crate::inner::Inner;
 use crate::message::{Message, child, seconds_and_nanos, text};
 use crate::path::Path;
 use crate::walk::walk;
-
-use xds_re2::Encoding;
 
 /// The rules that fit into a table.
 pub(super) const RULES: &[Rule] = &[Rule::new(

@@ -1,13 +1,13 @@
 //! Route matches, header matchers and regular expressions (B.5).
 
+use xds_re2::Encoding;
+
 use super::super::Effect::{Crashes, Differs, Ignored, Rejected};
 use super::super::Language;
 use super::super::rule::{Fault, Rule, Scope, Side, When, has, value_at};
 use crate::diagnostic::echo;
 use crate::message::{Message, child, list, text};
 use crate::path::Path;
-
-use xds_re2::Encoding;
 
 pub(super) const MATCH: &str = "envoy.config.route.v3.RouteMatch";
 const HEADER: &str = "envoy.config.route.v3.HeaderMatcher";

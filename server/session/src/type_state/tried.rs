@@ -6,8 +6,7 @@ use std::sync::Arc;
 use xds_cache::status::{EventKind, MAX_NACK_MESSAGE, Named, Rejection, Sent, Standing, Variant};
 use xds_cache::{Name, Profile, Resource, TypeTable, Version};
 
-use super::rejections::Found;
-use super::rejections::{LastRejection, Nack, Rejections};
+use super::rejections::{Found, LastRejection, Nack, Rejections};
 use super::words::{named_in, named_of_list};
 use super::{ClientTraits, TypeState};
 use crate::ledger::{Answer, Load};
